@@ -1,0 +1,1 @@
+"""What to try next: recipes, samplers, objective, budget. Optuna is imported in this package only, and late."""
