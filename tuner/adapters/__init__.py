@@ -1,0 +1,1 @@
+"""TrialSpec to files, argv and env in one framework's words, and how its metrics come back."""

@@ -1,0 +1,1 @@
+"""Run one trial and watch it: metrics, limits, failures."""
