@@ -121,7 +121,7 @@ def test_reference_clips_learns_and_accumulates(single: Callable[[ModelShape], T
         assert steps[-1]["loss"] < steps[0]["loss"] - 0.5
 
 
-@pytest.mark.parametrize("layout", [{"dp": 2}, {"tp": 2}, {"dp": 2, "pp": 2, "micro_batch": 4}], ids=_label)
+@pytest.mark.parametrize("layout", [{"tp": 2}, {"dp": 2, "pp": 2, "micro_batch": 4}], ids=_label)
 def test_a_wrong_norm_is_seen(run: Run, single: Callable[[ModelShape], Trial], layout: dict[str, Any]) -> None:
     trial = well(run(ranks.train_counting_replicas_as_parts, **layout))
     loss, norm = drift(trial, single(GPT))
@@ -134,12 +134,12 @@ def test_a_forgotten_sum_over_heads_is_seen(run: Run, single: Callable[[ModelSha
     assert max(drift(trial, single(LLAMA))) > NORM_TOLERANCE
 
 
-@pytest.mark.parametrize("layout", [{"dp": 2, "zero": 3}, {"tp": 2}, {"pp": 2}], ids=_label)
-def test_bf16_runs_under_every_axis(run: Run, layout: dict[str, Any]) -> None:
+def test_bf16_runs_under_every_axis(run: Run) -> None:
     one = well(run(precision="bf16", num_steps=4))
-    trial = well(run(precision="bf16", num_steps=4, **layout))
-    assert drift(trial, one)[0] < 0.05
     assert drift(one, well(run(num_steps=4)))[0] > 1e-5, "bf16 has to change the numbers"
+    for layout in ({"dp": 2, "zero": 3}, {"tp": 2}, {"pp": 2}):
+        trial = well(run(precision="bf16", num_steps=4, **layout))
+        assert drift(trial, one)[0] < 0.05, layout
 
 
 # -- labels and bytes ----------------------------------------------------------------------------------

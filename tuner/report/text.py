@@ -141,7 +141,7 @@ def claim_lines(view: StudyView) -> list[str]:
         return []
     lines = []
     if outcome.target_loss is not None:
-        lines.append(f"target loss {outcome.target_loss:.4g} ({outcome.target_source or 'given'})")
+        lines.append(outcome.target_source or f"target loss {outcome.target_loss:.4g}")
     if outcome.gain is not None:
         lines.append(f"{times(outcome.gain)} as fast to the target as the default")
     elif outcome.winner is not None:

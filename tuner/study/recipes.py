@@ -52,7 +52,7 @@ class Recipes:
     def __init__(self, proposer: Proposer, judge: Judge, target_loss: float | None, says: deque[str]) -> None:
         self.law = proposer.law_recipe
         self.target_loss = target_loss
-        self.target_source = "given in the space file" if target_loss is not None else ""
+        self.target_source = "" if target_loss is None else choose_target([], given=target_loss)[1]
         self._proposer = proposer
         self._judge = judge
         self._says = says

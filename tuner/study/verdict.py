@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,8 +21,10 @@ START_S = 1.5
 """Seconds a warm trial spends outside its training steps, evaluations aside."""
 EVALUATION_SHARE = 0.15
 """Validation's share on top of a whole trial's training time."""
-SEPARABLE_TOLERANCE = 0.02
-"""Relative difference in loss between a confirm run and its converge twin that seeds may explain."""
+SEPARABLE_TOLERANCE = 0.04
+"""Relative difference in loss between confirm runs and their converge twin that is never held against a layout: ..."""
+SEPARABLE_SPREADS = 3.0
+"""... nor is one of up to so many times the spread between the confirm runs' own seeds."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -177,11 +180,14 @@ class Judge:
 
     def _separable(self) -> bool | None:
         """Whether confirm runs followed their converge twins' curves at equal tokens, within what seeds explain."""
-        gaps = []
-        for confirmed in self.ledger.of(Purpose.CONFIRM):
-            twins = [r for r in self.ledger.of(Purpose.CONVERGE) if r.spec.recipe == confirmed.spec.recipe]
-            gaps += [gap for twin in twins if (gap := curve_gap(confirmed.curve, twin.curve)) is not None]
-        return None if not gaps else max(gaps) <= SEPARABLE_TOLERANCE
+        verdicts = []
+        for twin in self.ledger.of(Purpose.CONVERGE):
+            confirmed = [r for r in self.ledger.of(Purpose.CONFIRM) if r.spec.recipe == twin.spec.recipe]
+            gaps = [gap for r in confirmed if (gap := curve_gap(r.curve, twin.curve)) is not None]
+            among = [curve_gap(a.curve, b.curve) for a, b in itertools.combinations(confirmed, 2)]
+            spread = max((s for s in among if s is not None), default=0.0)
+            verdicts += [gap <= max(SEPARABLE_TOLERANCE, SEPARABLE_SPREADS * spread) for gap in gaps]
+        return all(verdicts) if verdicts else None
 
     def _notes(self, winner: Contender | None, contenders: Sequence[Contender]) -> list[str]:
         notes = []

@@ -11,7 +11,9 @@ from tuner.adapters.protocol import RankReport
 from tuner.records import Failure, FailureKind
 
 _OOM = re.compile(
-    r"can't allocate memory|out of memory|OutOfMemoryError|MemoryError|Cannot allocate memory", re.IGNORECASE
+    r"can't allocate memory|cannot allocate memory|out of memory|OutOfMemoryError|MemoryError|bad_alloc"
+    r"|could not create a (primitive|memory)",  # oneDNN's words for an allocation that failed inside it
+    re.IGNORECASE,
 )
 _HANG = re.compile(r"timed out waiting|timeout.*(allreduce|collective|barrier)|watchdog.*timeout", re.IGNORECASE)
 _LOST = re.compile(r"connection (closed|reset) by peer|broken pipe", re.IGNORECASE)
