@@ -170,7 +170,7 @@ def test_a_mistake_exits_2_and_writes_nothing(desk: Desk) -> None:
     desk.write(wall_clock_s=60, **{"learning_rate:": "learning_rat:"})
     code, out, err = desk.tune("run", "space.yaml")
     assert code == 2
-    assert "space.yaml:15:" in err
+    assert "space.yaml:14:" in err
     assert "learning_rate" in err
     assert out == ""
     assert not (desk.folder / "tune-runs").exists()

@@ -33,9 +33,7 @@ def test_a_damaged_cache_is_made_again() -> None:
     assert corpus.path.stat().st_size == corpus.num_bytes
 
 
-def test_library_text_leaves_out_tests_and_vendored_packages(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_library_text_leaves_out_tests_and_vendored_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data, "CORPUS_MIN_BYTES", 1)
     for name, text in {
         "b.py": "B", "a.py": "A", "json/c.py": "C", "test/d.py": "D", "site-packages/e.py": "E", "idlelib/f.py": "F",

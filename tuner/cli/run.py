@@ -16,7 +16,7 @@ from cost_models.cluster import Cluster
 from tuner.cli.errors import Exit, UsageError, require_extra
 from tuner.cli.plan import this_machine
 from tuner.cli.render import RunView, show, show_json, stderr, stdout
-from tuner.launchers.machine import cached_figures, full_figures, machine_cluster
+from tuner.launchers.machine import MeasurementFailed, cached_figures, full_figures, machine_cluster
 from tuner.outcome import StudyStatus
 from tuner.plan.build import NothingFeasible, build_plan
 from tuner.plan.plan import Plan
@@ -54,7 +54,9 @@ def explained(error: Exception) -> tuple[int, str] | None:
     """Exit code and message for what is not our bug; None for what is."""
     if isinstance(error, NothingFeasible):
         return Exit.NOTHING_FEASIBLE, str(error)
-    if isinstance(error, SpaceError | UsageError | StudyNotFound | StudyLocked | DamagedRecord | MissingExtra):
+    if isinstance(
+        error, SpaceError | UsageError | StudyNotFound | StudyLocked | DamagedRecord | MissingExtra | MeasurementFailed
+    ):
         return Exit.USAGE, str(error)
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
