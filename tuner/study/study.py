@@ -222,11 +222,8 @@ class Study:
 
     @property
     def _converge_end_s(self) -> float:
-        rounds = RoundBudget.of(
-            self._budget.total_s,
-            confirm_run_s=self._judge.confirm_run_s(),
-            num_confirm_runs=self._num_confirms,
-        )
+        needed_s = self._judge.confirm_round_s(self.target_loss)
+        rounds = RoundBudget.of(self._budget.total_s, confirm_run_s=needed_s)
         return rounds.total_s - rounds.reserved_in_converge_s
 
     # -- confirm ---------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from tuner.plan.plan import Plan
 from tuner.records import CurvePoint, Purpose, Recipe, Status, TrialResult
 from tuner.search.objective import NotReached, Reached, time_to_loss
 from tuner.space.search_space import Minimize
-from tuner.study.confirming import Entry, pooled_log_sd, t_90
+from tuner.study.confirming import Entry, line_up, pooled_log_sd, t_90
 from tuner.study.ledger import Ledger, Price
 from tuner.study.probing import is_pure_data_parallel
 
@@ -63,14 +63,27 @@ class Judge:
         done = [r for r in self.ledger.of(Purpose.CONVERGE) if r.status is Status.OK]
         if done:
             return sum(r.ended_s - r.started_s for r in done) / len(done)
-        return self.confirm_run_s()
+        return self.horizon_run_s()
 
-    def confirm_run_s(self) -> float:
-        """How long one confirm trial takes when it does not end at the target."""
-        slowest = max((p.seconds_per_token for p in self.prices().values()), default=0.0)
+    def horizon_run_s(self) -> float:
+        """How long a confirm trial at the law's batch takes when it does not end at the target."""
+        prices = self.prices()
+        price = prices.get(self.law.batch_tokens // self.plan.space.data.sequence_length)
+        known = [price] if price is not None else list(prices.values())
+        slowest = max((p.seconds_per_token for p in known), default=0.0)
         space = self.plan.space
         tokens = space.budget.confirm.tokens or space.budget.trial.tokens
         return tokens * slowest * (1 + EVALUATION_SHARE) + START_S
+
+    def confirm_round_s(self, target: float | None) -> float:
+        """How long the confirm round would take if it began now: every contender once a seed."""
+        confirm = self.plan.space.budget.confirm
+        if target is None:
+            return self.horizon_run_s() * (confirm.best + 1) * confirm.seeds
+        entries = line_up(self.finalists(target), self.default_entry(target), confirm.best)
+        longest = self.horizon_run_s()
+        runs = [min(longest, e.expected_s * (1 + EVALUATION_SHARE) + START_S) for e in entries]
+        return sum(runs) * confirm.seeds
 
     # -- finalists -------------------------------------------------------------------------------
     def finalists(self, target: float | None) -> list[Entry]:
