@@ -84,5 +84,5 @@ class Converging:
     def _num_at_once(self) -> int:
         cluster = self.space.cluster
         slots = cluster.compute_slots_per_node
-        per_node = cluster.devices_per_node if slots is None else min(cluster.devices_per_node, int(slots))
+        per_node = cluster.devices_per_node if slots is None else min(cluster.devices_per_node, round(slots))
         return max(1, per_node * cluster.num_nodes)
