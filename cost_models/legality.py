@@ -129,13 +129,6 @@ RULES: Mapping[str, Rule] = {
         breaks=lambda _, __, rows: rows.ep > 1,
         explains=lambda shape, _, row: f"ep {row.ep}: {shape.name} is dense, it has no experts to spread; use ep 1",
     ),
-    "tied_needs_one_stage": Rule(
-        breaks=lambda shape, _, rows: (rows.pp > 1) & shape.tied_embeddings,
-        explains=lambda shape, _, row: (
-            f"{shape.name} ties its input and output tables, which lie on different stages at pp {row.pp}: "
-            "use pp 1 or tie_word_embeddings false"
-        ),
-    ),
     "zero_with_pp": Rule(
         breaks=lambda _, __, rows: (rows.pp > 1) & (rows.zero >= 2),
         explains=lambda _, __, row: (
@@ -215,7 +208,6 @@ RULES_BY_FRAMEWORK: Mapping[Framework, tuple[str, ...]] = {
         "vocab_divides_tp",
         "zero1_native",
         "cp_native",
-        "tied_needs_one_stage",
     ),
     Framework.MEGATRON: (*_EVERYWHERE, "kv_heads_tp"),
     Framework.DEEPSPEED: (*_EVERYWHERE, "kv_heads_divide_tp", "vocab_divides_tp", "cp_deepspeed", "zero_with_pp"),

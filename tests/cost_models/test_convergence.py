@@ -5,23 +5,23 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cost_models.convergence import fit_power_tail, step_law
+from cost_models.convergence import Law, fit_power_tail
 
 
 def test_step_law_at_one_billion() -> None:
     """arXiv:2503.04715 eq. 1: N = 1e9, D = 1e11: lr 1.79e-... and batch by hand."""
-    law = step_law(1e9, 1e11)
-    assert law.learning_rate == pytest.approx(1.79 * 10 ** (-0.713 * 9 + 0.307 * 11), rel=1e-9)
-    assert law.batch_tokens == pytest.approx(0.58 * 10 ** (0.571 * 11), rel=1e-9)
-    assert 1e-3 < law.learning_rate < 2e-3
-    assert 1.0e6 < law.batch_tokens < 1.2e6
+    law = Law(num_parameters=1e9)
+    assert law.learning_rate(1e11) == pytest.approx(1.79 * 10 ** (-0.713 * 9 + 0.307 * 11), rel=1e-9)
+    assert law.batch_tokens(1e11) == pytest.approx(0.58 * 10 ** (0.571 * 11), rel=1e-9)
+    assert 1e-3 < law.learning_rate(1e11) < 2e-3
+    assert 1.0e6 < law.batch_tokens(1e11) < 1.2e6
 
 
 def test_step_law_directions() -> None:
-    assert step_law(1e8, 1e10).learning_rate > step_law(1e9, 1e10).learning_rate
-    assert step_law(1e8, 1e11).learning_rate > step_law(1e8, 1e10).learning_rate
-    with pytest.raises(ValueError, match="tokens must be positive"):
-        step_law(1e8, 0)
+    assert Law(num_parameters=1e8).learning_rate(1e10) > Law(num_parameters=1e9).learning_rate(1e10)
+    assert Law(num_parameters=1e8).learning_rate(1e11) > Law(num_parameters=1e8).learning_rate(1e10)
+    with pytest.raises(ValueError, match="must be above 0"):
+        Law(num_parameters=0)
 
 
 def test_tail_is_recovered_without_noise() -> None:

@@ -11,9 +11,9 @@ import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.trial import TrialState
 
+from cost_models.convergence import Law
 from tuner.search.bowl import Points, Prior, believe
 from tuner.search.factorised import FactorisedSampler
-from tuner.search.law import Law
 
 HORIZON = 1e9
 LAW = Law(num_parameters=5e7)

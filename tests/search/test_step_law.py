@@ -15,8 +15,8 @@ import optuna
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 
+from cost_models.convergence import Law
 from tuner.search.factorised import FactorisedSampler
-from tuner.search.law import Law
 
 LOSSES = Path(os.environ.get("TUNE_REFERENCE_DATA", "")) / "data" / "step_law.csv"
 pytestmark = pytest.mark.usefixtures("reference_data")

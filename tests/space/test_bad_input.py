@@ -117,8 +117,8 @@ def batches(form: str) -> dict[str, str]:
         (
             {"objective": "objective: {minimize: cost_to_loss}"},
             "objective.minimize",
-            "needs a price",
-            "price_per_device_hour",
+            "not available in this version",
+            "time_to_loss",
         ),
         (
             {"objective": "objective: {minimize: step_time, target_loss: 3}"},

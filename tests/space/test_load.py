@@ -43,7 +43,7 @@ def test_everything_written_is_used(text: Text) -> None:
             "framework_base: 1 GiB, intra_node: 100 GB/s, inter_node: {bandwidth: 12 GB/s, latency: 7 us}, "
             "price_per_device_hour: 2.5}",
             layout="layout: {tp: [1, 2], micro_batch: {low: 1, high: 8, log: true}, dp: [2, 4]}",
-            objective="objective: {minimize: cost_to_loss, target_loss: 3.2}",
+            objective="objective: {minimize: time_to_loss, target_loss: 3.2}",
             budget="budget: {wall_clock: 1 h, trials: 9, trial: {tokens: 200k, wall_clock: 1 min}, "
             "confirm: {best: 3, seeds: 4, tokens: 300k}}",
             search="search: {sampler: tpe, shortlist: 5, seed: 7}",
@@ -59,7 +59,7 @@ def test_everything_written_is_used(text: Text) -> None:
     assert cluster.price_per_device_hour == 2.5
     assert space.layout["micro_batch"] == Choice(values=(1, 2, 4, 8), role=Role.SPEED)
     assert space.layout["dp"] == Choice(values=(2, 4), role=Role.SPEED)
-    assert (space.objective.minimize, space.objective.target_loss) == (Minimize.COST_TO_LOSS, 3.2)
+    assert (space.objective.minimize, space.objective.target_loss) == (Minimize.TIME_TO_LOSS, 3.2)
     assert (space.budget.wall_clock_s, space.budget.trials, space.budget.trial.wall_clock_s) == (3600, 9, 60)
     assert (space.budget.confirm.best, space.budget.confirm.seeds, space.budget.confirm.tokens) == (3, 4, 300_000)
     assert (space.search.sampler, space.search.shortlist, space.search.seed) == ("tpe", 5, 7)

@@ -10,14 +10,15 @@ from typing import Any
 from cost_models.cluster import Cluster
 from cost_models.estimate import estimate
 from cost_models.explain import explain
-from cost_models.layout import Layout, Recompute
-from cost_models.workload import Framework, Precision, Workload
+from cost_models.layout import Layout, Layouts, Recompute
+from cost_models.legality import batch_violations, explain_violation, violations
 from tuner.cli.errors import Exit, UsageError
 from tuner.cli.pages import explanation
 from tuner.cli.render import show, show_json
 from tuner.launchers.machine import cached_figures, machine_cluster, quick_figures
 from tuner.plan.build import build_plan
 from tuner.plan.plan import Plan, PlannedLayout
+from tuner.plan.workload import workload_of
 from tuner.records import SCHEMA_VERSION
 from tuner.report.plan_text import plan_page
 from tuner.space.load import load_space
@@ -73,14 +74,7 @@ def _planned_json(planned: PlannedLayout, sequence_length: int) -> dict[str, Any
 def explain_layout(path: Path, text: str | None, *, batch_tokens: int | None, as_json: bool) -> int:
     space = load_space(path, this_machine=this_machine)
     layout, batch = _chosen(space, text, batch_tokens)
-    workload = Workload(
-        sequence_length=space.data.sequence_length,
-        batch_sequences=batch,
-        precision=Precision(str(space.hyperparameters["precision"].values[0]))
-        if hasattr(space.hyperparameters["precision"], "values")
-        else Precision.BF16,
-        framework=Framework.NATIVE,
-    )
+    workload = workload_of(space, batch)
     cost = estimate(space.model, space.cluster, workload, layout)
     if as_json:
         show_json(
@@ -110,10 +104,12 @@ def _chosen(space: SearchSpace, text: str | None, batch_tokens: int | None) -> t
         )
     else:
         batch = batch_tokens // space.data.sequence_length
-    for rejected in plan.rejected:
-        if rejected.layout == layout and rejected.rule != "memory":
-            raise UsageError(f"{layout} is not legal: {rejected.reason}")
-    layout.num_micro_batches(batch)
+    workload = workload_of(space, batch)
+    rows = Layouts.of([layout])
+    broken = violations(space.model, space.cluster, workload.framework, rows) | batch_violations(workload, rows)
+    for rule in (name for name, breaks in broken.items() if breaks[0]):
+        reason = explain_violation(rule, space.model, space.cluster, layout, workload)
+        raise UsageError(f"{layout} is not legal at {workload.batch_tokens} tokens a step: {reason}")
     return layout, batch
 
 

@@ -26,6 +26,7 @@ from tuner.report.text import result_page
 from tuner.report.view import StudyView
 from tuner.space.errors import SpaceError
 from tuner.space.load import load_space
+from tuner.space.search_space import SearchSpace
 from tuner.tracking.errors import DamagedRecord, MissingExtra, StudyLocked, StudyNotFound
 from tuner.tracking.run_directory import RunDirectory
 
@@ -68,6 +69,7 @@ def run_study(path: Path, *, out: Path | None, as_json: bool) -> int:
     clock = Clock(began_unix_s=psutil.Process(os.getpid()).create_time())
     require_extra("train", TRAIN_MODULES, "tune run")
     plan = build_plan(load_space(path, this_machine=this_machine))
+    _require_data(plan.space)
     console = stderr() if as_json else stdout()
     _print_plan(console, plan)
     with ExitStack() as stack:
@@ -93,6 +95,13 @@ def resume_study(study: str | None, *, out: Path | None, as_json: bool) -> int:
         console = stderr() if as_json else stdout()
         console.print(f"resuming {run.path}: {len(run.results())} trials finished, {len(run.interrupted())} to repeat")
         return _drive(run, plan, _server(plan), clock, as_json=as_json)
+
+
+def _require_data(space: SearchSpace) -> None:
+    """A plan does not read the data; a run does."""
+    source = space.data.source
+    if source is not None and not source.is_file():
+        raise UsageError(f"data.source: {source} is not a file; give a text or token file, or leave data.source out")
 
 
 # -- parts ---------------------------------------------------------------------------------------

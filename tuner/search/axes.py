@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
+from cost_models.convergence import Law
 from tuner.search.bowl import Array, Points, Prior
-from tuner.search.law import Law
 
 Params = Mapping[str, Any]
 

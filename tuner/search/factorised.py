@@ -14,9 +14,9 @@ from optuna.search_space import intersection_search_space
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
+from cost_models.convergence import Law
 from tuner.search.axes import Axes, Params
 from tuner.search.bowl import CAP, NOISE, Array, Belief, believe
-from tuner.search.law import Law
 
 FINAL_LOSS = "final_loss"
 TOKENS = "tokens"

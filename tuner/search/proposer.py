@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cost_models.convergence import Law
 from tuner.records import Recipe
-from tuner.search.law import Law
 from tuner.search.ledger import DUPLICATE, OUTCOME, Ledger, listed
 from tuner.search.outcome import Outcome
 from tuner.search.recipe_space import RecipeSpace

@@ -10,8 +10,8 @@ from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, GridSampler, R
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
+from cost_models.convergence import Law
 from tuner.search.factorised import FactorisedSampler
-from tuner.search.law import Law
 from tuner.search.recipe_space import RecipeSpace
 
 NUM_STARTUP = 4

@@ -104,7 +104,7 @@ def check_limits(source: Source, forms: Mapping[str, Any], model: ModelShape | N
     if budget is not None:
         _check_budget(source, budget, data, forms.get("hyperparameters"))
     if objective is not None:
-        _check_objective(source, objective, forms)
+        _check_objective(source, objective)
 
 
 def _check_sequence(source: Source, data: DataSpecForm, model: ModelShape) -> None:
@@ -138,13 +138,8 @@ def _check_budget(
                 source.problem_at(("budget", name, "tokens"), message, "raise it to many steps of the largest batch")
 
 
-def _check_objective(source: Source, form: ObjectiveSpec, forms: Mapping[str, Any]) -> None:
-    if form.minimize == "cost_to_loss" and "cluster" in forms and forms["cluster"].price_per_device_hour is None:
-        message = "cost_to_loss needs a price"
-        source.problem_at(
-            ("objective", "minimize"), message, "add cluster.price_per_device_hour, or minimise time_to_loss"
-        )
-    if form.target_loss is not None and form.minimize not in ("time_to_loss", "cost_to_loss"):
+def _check_objective(source: Source, form: ObjectiveSpec) -> None:
+    if form.target_loss is not None and form.minimize != "time_to_loss":
         message = f"{form.minimize} has no target loss"
         source.problem_at(("objective", "target_loss"), message, "remove it, or minimise time_to_loss")
 

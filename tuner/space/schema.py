@@ -139,7 +139,11 @@ class HyperparameterSpec(Section):
     optimizer: Words[Optimizer] = "adamw"
 
 
-_LATER_METRIC = {"time_to_target": "minimise time_to_loss with a target_loss instead"}
+_LATER_METRIC = {
+    "time_to_target": "minimise time_to_loss with a target_loss instead",
+    "cost_to_loss": "minimise time_to_loss: on a fixed cluster the cheapest config is the fastest",
+    "loss_at_budget": "minimise time_to_loss with a target_loss instead",
+}
 
 
 def _goes_with_time_to_target(_: object) -> object:

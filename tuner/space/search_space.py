@@ -16,8 +16,6 @@ class Minimize(StrEnum):
     TIME_TO_LOSS = "time_to_loss"
     STEP_TIME = "step_time"
     TOKENS_PER_S = "tokens_per_s"
-    LOSS_AT_BUDGET = "loss_at_budget"
-    COST_TO_LOSS = "cost_to_loss"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -212,6 +212,10 @@ class Judge:
             notes.append(f"a tie within the seeds' spread with {', '.join(f'{c.layout}' for c in ties)}")
         if winner.extrapolated:
             notes.append("the target was not reached in every seed: the time is a lower bound")
+        price = self.plan.space.cluster.price_per_device_hour
+        if price is not None and winner.time_to_loss_s is not None:
+            cost = winner.time_to_loss_s / 3600 * self.plan.space.cluster.num_devices * price
+            notes.append(f"the winner's run to the target costs {cost:.4g} at {price:g} per device-hour")
         notes += _at_bound(self.plan, winner)
         return notes
 
