@@ -41,6 +41,9 @@ class Costs:
     """Host cost of gathering or reducing one fully sharded unit (hooks, copies in and out)."""
     pipeline_message_s: float
     """Host cost of one pipeline message beyond the link's time."""
+    scheduler_wait_s: float
+    """What a process that waits for a peer loses at each hop, for each process too many per core: a turn of the
+    system's scheduler. Nothing where every device has its own processor."""
     gradient_overlap: float
     """Share of the last backward pass behind which a gradient exchange can hide."""
     prefetch_overlap: float
@@ -74,6 +77,7 @@ GPU_COSTS = Costs(
     dtensor_ops_per_tensor=2.0,
     fully_sharded_unit_s=200e-6,
     pipeline_message_s=20e-6,
+    scheduler_wait_s=0.0,
     gradient_overlap=0.7,
     prefetch_overlap=0.8,
     fragmentation=0.05,
@@ -99,6 +103,7 @@ CPU_COSTS = Costs(
     dtensor_ops_per_tensor=2.0,
     fully_sharded_unit_s=4e-3,  # dp 2: 5 to 9 ms per gather or reduction of a unit, messages included
     pipeline_message_s=1e-3,
+    scheduler_wait_s=3e-3,  # dp 4 on 2 cores: 25 ms of a 47 ms step; Linux's base slice is 0.75 to 3 ms
     gradient_overlap=0.0,  # the cores that would overlap are the ones computing
     prefetch_overlap=0.0,
     fragmentation=0.1,

@@ -48,9 +48,9 @@ TIME_FORMULAS: Mapping[str, tuple[str, str]] = {
         "max(m (T_layers + T_head) + (p - 1) T_layers - work, 0)",
         "arXiv:2104.04473 eq. 1, unequal last stage",
     ),
-    "pipeline_p2p": ("2 (m + p - 1) (latency + w b s h / bandwidth)", "arXiv:2104.04473 section 3.2"),
+    "pipeline_p2p": ("2 (m + p - 1) (latency + w b s h / bandwidth + peer wait)", "arXiv:2104.04473 section 3.2"),
     "data_parallel": (
-        "all-reduce (zero 0) or reduce-scatter of G P, what backward does not hide",
+        "all-reduce (zero 0) or reduce-scatter of G P, what backward does not hide, and waits for a shared core",
         "arXiv:1910.02054 section 7",
     ),
     "zero_gather": (

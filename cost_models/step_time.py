@@ -92,6 +92,11 @@ class Context:
             return 1.0
         return np.maximum(1.0, self.layout.num_devices / self.cluster.num_nodes / slots)
 
+    @property
+    def peer_wait_s(self) -> Number:
+        """Per hop between processes that share cores: ``(processes per core - 1) x scheduler wait``."""
+        return (self.oversubscription - 1.0) * self.costs.scheduler_wait_s
+
     def matmul_s(self, flops: Number, num_calls: float) -> Number:
         """``flops / (e peak) + n overhead``."""
         return flops / (self.costs.matmul_efficiency * self.peak_flops_per_s) + num_calls * self.costs.matmul_overhead_s
@@ -218,7 +223,8 @@ def data_parallel_s(ctx: Context, params: StageParams, forward_s: Number) -> tup
     gather = gather_one * (forward_gathers * forward + regathers * m * backward)
     unit_work = (forward_gathers + regathers * m + times) * (params.num_layers + 1) * costs.fully_sharded_unit_s
     units = np.where(sharded & np.greater(layout.dp * layout.cp, 1), unit_work * ctx.oversubscription, 0.0)
-    return times * reduce_one * backward, gather + units
+    hops = np.where(np.equal(zero, 0), 2.0 * calls * (ranks.size - 1), 0.0)
+    return times * reduce_one * backward + hops * ctx.peer_wait_s, gather + units
 
 
 def _exposed_share(seconds: Number, window: Number) -> Number:
@@ -277,5 +283,6 @@ def _pipeline_p2p_s(ctx: Context) -> Number:
     payload = ctx.workload.precision.num_bytes * compute.micro_batch_tokens(ctx.workload, layout) * ctx.shape.hidden
     payload = payload / compute.sequence_split(layout, ctx.traits)
     leaves = np.greater(layout.num_devices, ctx.cluster.devices_per_node)
-    one = point_to_point_s(ctx.cluster, ctx.costs, payload, leaves_node=leaves) + ctx.costs.pipeline_message_s
+    one = point_to_point_s(ctx.cluster, ctx.costs, payload, leaves_node=leaves)
+    one = one + ctx.costs.pipeline_message_s + ctx.peer_wait_s
     return np.where(np.greater(layout.pp, 1), 2 * (ctx.num_micro_batches + layout.pp - 1) * one, 0.0)
