@@ -7,7 +7,7 @@ import pytest
 from tests.study.conftest import StudyMaker
 from tests.study.world import World, of, play
 from tuner.outcome import StudyStatus
-from tuner.records import Purpose, Status
+from tuner.records import FailureKind, Purpose, Status, TrialResult, TrialSpec
 from tuner.study.probing import NUM_DEFAULT_CANDIDATES
 
 
@@ -119,10 +119,63 @@ def test_resume_repeats_only_what_was_interrupted(make_study: StudyMaker, cut: i
     assert again.outcome().winner is not None
 
 
-def test_trials_budget_is_a_cap(make_study: StudyMaker) -> None:
-    study, world = make_study(**{"wall_clock: 240 s": "wall_clock: 240 s\n  trials: 10"}), World()
+@pytest.mark.parametrize("limit", [10, 14])
+def test_a_limit_on_trials_leaves_enough_of_them_to_confirm(make_study: StudyMaker, limit: int) -> None:
+    study, world = make_study(**{"wall_clock: 240 s": f"wall_clock: 240 s\n  trials: {limit}"}), World()
     play(study, world)
-    assert len(world.launched) == 10
+    assert len(world.launched) <= limit
+    outcome = study.outcome()
+    assert outcome.winner is not None
+    assert outcome.default is not None
+    assert outcome.winner.num_seeds == outcome.default.num_seeds == 2
+
+
+def test_the_default_stands_in_the_outcome_though_confirming_made_it_slower(make_study: StudyMaker) -> None:
+    class Slower(World):
+        def step_time_s(self, spec: TrialSpec) -> float:
+            return World.step_time_s(self, spec) * (1.5 if spec.purpose is Purpose.CONFIRM else 1.0)
+
+    study, world = make_study(), Slower()
+    play(study, world)
+    assert study.outcome().default is not None
+    assert len({(s.layout, s.recipe) for s in of(world, Purpose.CONFIRM)}) <= 3
+
+
+def test_a_law_that_fails_still_leaves_a_target_and_a_winner(make_study: StudyMaker) -> None:
+    class LawFails(World):
+        def result(self, spec: TrialSpec) -> TrialResult:
+            if spec.label == "law":
+                return self._failed(spec, FailureKind.NAN, "a loss of nan")
+            return World.result(self, spec)
+
+    study, world = make_study(), LawFails()
+    assert play(study, world) is StudyStatus.FINISHED
+    outcome = study.outcome()
+    assert outcome.winner is not None
+    assert outcome.target_loss is not None
+    assert "trial" in outcome.target_source
+
+
+def test_a_failing_probe_at_another_batch_is_not_repeated(make_study: StudyMaker) -> None:
+    class OtherBatchCrashes(World):
+        def result(self, spec: TrialSpec) -> TrialResult:
+            if spec.label == "other batch":
+                return self._failed(spec, FailureKind.CRASH, "segmentation fault")
+            return World.result(self, spec)
+
+    study, world = make_study(), OtherBatchCrashes()
+    play(study, world)
+    probes = [(s.layout, s.batch_sequences) for s in of(world, Purpose.PROBE)]
+    assert len(probes) == len(set(probes))
+
+
+def test_a_target_out_of_reach_still_compares_finalists_and_says_so(make_study: StudyMaker) -> None:
+    study, world = make_study(target="0.5"), World()
+    play(study, world)
+    outcome = study.outcome()
+    assert outcome.winner is not None
+    assert outcome.winner.extrapolated
+    assert len({s.recipe for s in of(world, Purpose.CONFIRM)}) >= 2
 
 
 def test_a_larger_learning_rate_than_diverges_is_survived(make_study: StudyMaker) -> None:

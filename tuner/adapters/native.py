@@ -46,7 +46,7 @@ class NativeAdapter:
             eval_every=spec.eval_every,
             target_loss=spec.target_loss,
             data_source=str(self.space.data.source) if self.space.data.source else None,
-            memory_headroom_bytes=cluster.memory_limit_bytes - cluster.framework_base_bytes,
+            memory_headroom_bytes=cluster.usable_memory_bytes - cluster.framework_base_bytes,
             threads_per_rank=self.threads_per_rank,
             device="cpu" if cluster.device.kind == "cpu" else "cuda",
             directory=str(directory.resolve()),

@@ -16,6 +16,8 @@ from tuner.records import Status, TrialResult
 from tuner.study.actions import Progress
 from tuner.study.study import Study
 
+LIVE_EVERY_S = 0.5
+"""Between two looks at the rounds; each costs time that the trials would have."""
 PLAIN_EVERY_S = 15.0
 """Without a terminal, a line of progress at this interval besides one per finished trial."""
 
@@ -82,10 +84,12 @@ class RunView:
         self.console.print(Text(trial_line(result)), soft_wrap=True)
 
     def refresh(self, study: Study, now: float) -> None:
+        if now - self._said_s < (PLAIN_EVERY_S if self._live is None else LIVE_EVERY_S):
+            return
+        self._said_s = now
         if self._live is not None:
             self._live.update(rounds_table(study.progress(now)))
-        elif now - self._said_s >= PLAIN_EVERY_S:
-            self._said_s = now
+        else:
             self.console.print(Text(progress_line(study.progress(now))), soft_wrap=True)
 
 

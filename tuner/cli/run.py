@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ import psutil
 from cost_models.cluster import Cluster
 from tuner.cli.errors import Exit, UsageError, require_extra
 from tuner.cli.plan import this_machine
+from tuner.cli.preflight import check_before_start
 from tuner.cli.render import RunView, show, show_json, stderr, stdout
 from tuner.launchers.machine import MeasurementFailed, cached_figures, full_figures, machine_cluster
 from tuner.outcome import StudyStatus
@@ -26,8 +27,8 @@ from tuner.report.text import result_page
 from tuner.report.view import StudyView
 from tuner.space.errors import SpaceError
 from tuner.space.load import load_space
-from tuner.space.search_space import SearchSpace
 from tuner.tracking.errors import DamagedRecord, MissingExtra, StudyLocked, StudyNotFound
+from tuner.tracking.mlflow_uri import absolute_uri
 from tuner.tracking.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def run_study(path: Path, *, out: Path | None, as_json: bool) -> int:
     clock = Clock(began_unix_s=psutil.Process(os.getpid()).create_time())
     require_extra("train", TRAIN_MODULES, "tune run")
     plan = build_plan(load_space(path, this_machine=this_machine))
-    _require_data(plan.space)
+    check_before_start(plan)
     console = stderr() if as_json else stdout()
     _print_plan(console, plan)
     with ExitStack() as stack:
@@ -78,6 +79,11 @@ def run_study(path: Path, *, out: Path | None, as_json: bool) -> int:
         run = RunDirectory.create(plan.space.name, out, plan.space.text)
         stack.enter_context(run.lock())
         run.write_funnel(plan.funnel)
+        run.update_study(
+            space_path=str(path.resolve()),
+            mlflow_uri=absolute_uri(plan.space.tracking.mlflow),
+            experiment=plan.space.tracking.experiment,
+        )
         return _drive(run, plan, server, clock, as_json=as_json)
 
 
@@ -91,17 +97,12 @@ def resume_study(study: str | None, *, out: Path | None, as_json: bool) -> int:
     used_s = max([record.elapsed_s, *(r.ended_s for r in run.results())])
     clock = Clock(began_unix_s=began, before_s=used_s)
     with run.lock():
-        plan = build_plan(load_space(run.space_path, this_machine=this_machine))
+        origin = Path(record.space_path) if record.space_path else None
+        plan = build_plan(load_space(run.space_path, this_machine=this_machine, origin=origin))
+        check_before_start(plan)
         console = stderr() if as_json else stdout()
         console.print(f"resuming {run.path}: {len(run.results())} trials finished, {len(run.interrupted())} to repeat")
         return _drive(run, plan, _server(plan), clock, as_json=as_json)
-
-
-def _require_data(space: SearchSpace) -> None:
-    """A plan does not read the data; a run does."""
-    source = space.data.source
-    if source is not None and not source.is_file():
-        raise UsageError(f"data.source: {source} is not a file; give a text or token file, or leave data.source out")
 
 
 # -- parts ---------------------------------------------------------------------------------------
@@ -123,14 +124,18 @@ def _server(plan: Plan) -> ForkServer:
     return server
 
 
+def _await(server: ForkServer) -> None:
+    if not server.wait_ready(SERVER_START_LIMIT_S):
+        raise UsageError(f"the worker server did not load torch within {SERVER_START_LIMIT_S:.0f} s; see `tune doctor`")
+
+
 def _measured_plan(console: Any, plan: Plan, server: ForkServer, load: Callable[..., Any]) -> Plan:
     """The plan on measured figures of this machine: measured once, then read from the cache."""
     num_devices = plan.space.cluster.num_devices
     if plan.space.cluster.device.name != THIS_MACHINE or cached_figures(num_devices) is not None:
         return plan
     console.print("measuring this machine (once; kept for later runs) ...")
-    if not server.wait_ready(SERVER_START_LIMIT_S):
-        raise UsageError(f"the worker server did not load torch within {SERVER_START_LIMIT_S:.0f} s; see `tune doctor`")
+    _await(server)
     figures = full_figures(num_devices, launch=server.launch)
 
     def measured(wanted: int) -> Cluster:
@@ -145,16 +150,16 @@ def _measured_plan(console: Any, plan: Plan, server: ForkServer, load: Callable[
 
 def _drive(run: RunDirectory, plan: Plan, server: ForkServer, clock: Clock, *, as_json: bool) -> int:
     from tuner.adapters.native import NativeAdapter
-    from tuner.drive.local import LocalDrive
+    from tuner.drive.local import LocalDrive, terminate_as_interrupt
     from tuner.trials.runner import TrialRunner
 
     console = stderr() if as_json else stdout()
+    _await(server)
     tracker = _tracker(run, plan)
     study = _study(run, plan)
-    server.wait_ready(SERVER_START_LIMIT_S)
     status = StudyStatus.INTERRUPTED
     try:
-        with RunView(console) as live:
+        with terminate_as_interrupt(), RunView(console) as live:
             drive = LocalDrive(
                 study=study,
                 runner=TrialRunner(server, NativeAdapter(space=plan.space), clock),
@@ -180,13 +185,14 @@ def _drive(run: RunDirectory, plan: Plan, server: ForkServer, clock: Clock, *, a
 def _tracker(run: RunDirectory, plan: Plan) -> MlflowTracker:
     from tuner.tracking.mlflow_tracker import MlflowTracker
 
-    record = run.read_study()
+    record, tracked = run.read_study(), run.read_tracked()
     return MlflowTracker.start(
         record.mlflow_uri or plan.space.tracking.mlflow,
         record.experiment or plan.space.tracking.experiment,
         run.name,
         run.path,
-        parent_run_id=record.parent_run_id,
+        parent_run_id=record.parent_run_id or (tracked.parent_run_id if tracked else None),
+        adapter=plan.space.trials.adapter,
     )
 
 
@@ -238,7 +244,7 @@ def _conclude(
         parent_run_id=tracker.run_id,
     )
     problems = (tracker.problem,) if tracker.problem else ()
-    view = StudyView.of(run, plan=plan, problems=problems)
+    view = replace(StudyView.of(run, plan=plan, problems=problems), results=study.results)
     write_html(view, run.report_path)
     tracker.study_finished(view.summary, status)
     tracker.close()

@@ -59,7 +59,7 @@ class LocalDrive:
     def run(self) -> StudyStatus:
         """Until the study finishes, or SIGINT or SIGTERM ends it; either way no process of a trial is left."""
         try:
-            with _terminate_as_interrupt():
+            with terminate_as_interrupt():
                 return self._pump()
         except KeyboardInterrupt:
             self._abandon()
@@ -110,8 +110,8 @@ class LocalDrive:
 
 
 @contextmanager
-def _terminate_as_interrupt() -> Iterator[None]:
-    """SIGTERM becomes KeyboardInterrupt, so that one path ends everything."""
+def terminate_as_interrupt() -> Iterator[None]:
+    """SIGTERM and SIGHUP become KeyboardInterrupt, so that one path ends everything."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -119,8 +119,9 @@ def _terminate_as_interrupt() -> Iterator[None]:
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

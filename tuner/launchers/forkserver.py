@@ -109,9 +109,14 @@ class ForkServer:
             )
             for rank in range(num_ranks)
         )
-        for process in processes:
-            process.start()
-        return RankGroup(processes=processes, started_unix_s=started)
+        group = RankGroup(processes=processes, started_unix_s=started)
+        try:
+            for process in processes:
+                process.start()
+        except BaseException:
+            RankGroup(processes=tuple(p for p in processes if p.pid is not None), started_unix_s=started).stop()
+            raise
+        return group
 
 
 def _nothing() -> None:

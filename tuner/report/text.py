@@ -143,7 +143,8 @@ def claim_lines(view: StudyView) -> list[str]:
     if outcome.target_loss is not None:
         lines.append(outcome.target_source or f"target loss {outcome.target_loss:.4g}")
     if outcome.gain is not None:
-        lines.append(f"{times(outcome.gain)} as fast to the target as the default")
+        goal = "" if outcome.target_loss is None else " to the target"
+        lines.append(f"{times(outcome.gain)} as fast{goal} as the default")
     elif outcome.winner is not None:
         lines.append("gain over the default: not known, since the default has no time to compare with")
     named = [name for name, one in (("winner", view.winner), ("default", view.default)) if one and one.extrapolated]

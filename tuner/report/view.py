@@ -141,6 +141,8 @@ class StudyView:
                 return f"The study failed: of {ended}, {len(self.failed)} failed. The causes are below."
             case StudyStatus.FINISHED if self.winner is None:
                 return f"The study ended without a winner after {ended}."
+            case StudyStatus.FINISHED if target == "":
+                return f"The study is finished: {ended} of speed, and the fastest layout is the winner."
             case _ if self.winner is not None and self.winner.extrapolated:
                 return f"The study is finished; its winner's time to the target loss{target} is an extrapolation."
             case _:

@@ -40,9 +40,14 @@ _TYPE_WORDS = {"string_type": "text", "model_type": "a mapping", "list_type": "a
 
 
 def load_space(
-    path_or_text: str | os.PathLike[str], *, this_machine: Callable[[int], Cluster] | None = None
+    path_or_text: str | os.PathLike[str],
+    *,
+    this_machine: Callable[[int], Cluster] | None = None,
+    origin: Path | None = None,
 ) -> SearchSpace:
     """Read, check and build. A text of several lines is YAML; anything else is a path.
+
+    ``origin`` is the path that a copied file was first read from: its relative paths and its name are meant there.
 
     ``this_machine`` measures ``device: this-machine`` for a number of devices, once nothing else is wrong. Raises
     SpaceError with every problem. Left out, a section takes the defaults that its model in ``schema`` states.
@@ -56,7 +61,7 @@ def load_space(
     assert source.root is not None
     notices: list[str] = []
     forms = _validate(source, source.root, notices)
-    return build_space(source, path, forms, notices, this_machine)
+    return build_space(source, origin or path, forms, notices, this_machine)
 
 
 def _read(path: Path) -> str:

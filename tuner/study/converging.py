@@ -83,6 +83,8 @@ class Converging:
 
     def _num_at_once(self) -> int:
         cluster = self.space.cluster
+        if cluster.device.kind != "cpu":
+            return 1  # ranks of two trials would land on the same first device
         slots = cluster.compute_slots_per_node
         per_node = cluster.devices_per_node if slots is None else min(cluster.devices_per_node, round(slots))
         return max(1, per_node * cluster.num_nodes)

@@ -46,10 +46,13 @@ class Ledger:
         return [r for r in self.of(Purpose.PROBE) if r.status is Status.OK and r.measured is not None]
 
     def measured_s_per_token(self) -> dict[tuple[Layout, int], float]:
-        """The latest measured seconds per token of each (layout, batch in sequences), probes and confirms."""
+        """The latest probed seconds per token of each (layout, batch in sequences).
+
+        Confirm trials do not count: their heats were drawn with these prices, and are drawn again on a resume.
+        """
         found: dict[tuple[Layout, int], float] = {}
-        for r in self.results:
-            if r.measured is not None and r.status is Status.OK and r.spec.exclusive:
+        for r in self.probes_ok():
+            if r.measured is not None:
                 found[r.spec.layout, r.spec.batch_sequences] = r.measured.step_time_s / r.spec.recipe.batch_tokens
         return found
 

@@ -71,9 +71,10 @@ class Probing:
 
     def _batch_checks(self, ledger: Ledger) -> Iterator[tuple[PlannedLayout, int]]:
         """Batches whose best layout was only measured at another batch."""
+        tried = {(r.spec.layout, r.spec.batch_sequences) for r in ledger.of(Purpose.PROBE)}
         for batch in self.plan.space.batch_sizes:
             best = ledger.best_price(batch)
-            if best is not None and not best.is_measured:
+            if best is not None and not best.is_measured and (best.layout, batch) not in tried:
                 yield ledger.planned[best.layout], batch
 
     def _batch_of(self, planned: PlannedLayout) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -84,13 +85,18 @@ class Recipes:
     def take(self, result: TrialResult) -> None:
         """A converge trial ended. Out of memory says nothing of its recipe, which waits for a smaller seat."""
         spec = result.spec
-        if result.failure is not None and result.failure.kind is FailureKind.OOM:
+        if _ran_out_of_memory(result):
             self._wanted.append(Wanted(recipe=spec.recipe, proposal=spec.proposal, label=spec.label))
             return
         self._untold.append(result)
         self.settle_target(final=False)
-        if self.target_loss is not None:
-            self._tell_all()
+        self._tell_what_can_be_told()
+
+    def forget(self, launched: Collection[Recipe]) -> None:
+        """After a replay of the record: drop waiting recipes that have run since, or are being launched again."""
+        converged = self._judge.ledger.of(Purpose.CONVERGE)
+        settled = {r.spec.recipe for r in converged if not _ran_out_of_memory(r)} | set(launched)
+        self._wanted = deque(w for w in self._wanted if w.recipe not in settled)
 
     def give_up(self, wanted: Wanted) -> None:
         """No layout can run this recipe."""
@@ -101,21 +107,35 @@ class Recipes:
         if self.target_loss is not None:
             return
         converged = self._judge.ledger.of(Purpose.CONVERGE)
-        ok = [r for r in converged if r.final_loss is not None and r.status is Status.OK]
+        ok = [r for r in converged if r.status is Status.OK and r.final_loss is not None]
+        ok = [r for r in ok if r.final_loss is not None and math.isfinite(r.final_loss)]
         law = [r for r in ok if r.spec.label == LAW]
-        if not law and not (ok and final):
+        is_law_over = any(r.spec.label == LAW and not _ran_out_of_memory(r) for r in converged)
+        if not ok or not (is_law_over or final):
             return
-        self.target_loss, self.target_source = choose_target([r.curve for r in (*law, *ok)])
+        self.target_loss, self.target_source = choose_target([r.curve for r in law or [ok[0]]])
+        if not law:
+            self.target_source = self.target_source.replace("the scaling law's recipe", f"trial {ok[0].spec.id}")
         self._says.append(self.target_source)
+        self._tell_what_can_be_told()
 
-    def _tell_all(self) -> None:
+    def _tell_what_can_be_told(self) -> None:
+        """Failures teach at once; a loss waits for the target that turns it into a time."""
+        waiting = []
         for result in self._untold:
+            if self.target_loss is None and result.status is Status.OK:
+                waiting.append(result)
+                continue
             log_time = self._judge.log_time_s(result, self.target_loss)
             self._tell(result.spec.proposal, log_time, result.final_loss, RecipeOutcome.of(result))
-        self._untold.clear()
+        self._untold = waiting
 
     def _tell(
         self, number: int | None, log_time_s: float | None, final_loss: float | None, status: RecipeOutcome
     ) -> None:
         if number is not None and not self._proposer.known(number):
             self._proposer.tell(number, log_time_s=log_time_s, final_loss=final_loss, status=status)
+
+
+def _ran_out_of_memory(result: TrialResult) -> bool:
+    return result.failure is not None and result.failure.kind is FailureKind.OOM

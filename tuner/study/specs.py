@@ -9,7 +9,7 @@ from tuner.records import Predicted, Purpose, Recipe, TrialSpec
 from tuner.search.recipe_space import horizon_steps
 from tuner.space.search_space import SearchSpace
 from tuner.study.confirming import Heat
-from tuner.study.converging import Converging, Seat
+from tuner.study.converging import NUM_EVALUATIONS, Converging, Seat
 from tuner.study.ledger import Ledger
 from tuner.study.probing import ProbeWish
 from tuner.study.recipes import Wanted
@@ -71,7 +71,7 @@ class SpecMaker:
             seed=heat.seed,
             num_steps=steps,
             horizon_steps=steps,
-            eval_every=self.converging.eval_every(tokens),
+            eval_every=max(1, steps // NUM_EVALUATIONS),
             predicted=predicted,
             target_loss=target_loss,
             label=heat.entry.label,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
 
 from tuner.outcome import Outcome, StudyStatus
 from tuner.plan.plan import Plan
@@ -12,7 +14,7 @@ from tuner.search.budget import PROBE_SHARE, RoundBudget
 from tuner.space.search_space import Minimize
 from tuner.study.actions import Action, Finish, Launch, Progress, Say, Stop
 from tuner.study.confirming import Heat, has_run, heats, line_up
-from tuner.study.converging import Converging
+from tuner.study.converging import Converging, Seat
 from tuner.study.ledger import Ledger, nearest_in_log
 from tuner.study.probing import Probing
 from tuner.study.progress import progress
@@ -20,6 +22,8 @@ from tuner.study.recipes import Proposer, Recipes
 from tuner.study.specs import SpecMaker
 from tuner.study.verdict import START_S, Judge
 from tuner.trials.events import Event, TrialFinished
+
+T = TypeVar("T")
 
 OVERRUN = 0.1
 """A running trial may pass the budget's end by this share before it is ended."""
@@ -63,6 +67,8 @@ class Study:
         self._again: deque[TrialSpec] = deque()
         self._heats: tuple[Heat, ...] = ()
         self._status = StudyStatus.RUNNING
+        self._known_at: tuple[int, float | None] | None = None
+        self._known: dict[str, Any] = {}
 
     # -- history ---------------------------------------------------------------------------------
     def restore(self, results: Sequence[TrialResult], interrupted: Sequence[TrialSpec]) -> None:
@@ -75,7 +81,9 @@ class Study:
         self.round = max((s.purpose for s in specs), key=list(Purpose).index, default=Purpose.PROBE)
         if self.round is not Purpose.PROBE:
             self._recipes.price(self.space.data.sequence_length)
+        self._recipes.forget([s.recipe for s in interrupted])
         if self.round is Purpose.CONFIRM:
+            self._recipes.settle_target(final=True)
             self._draw_heats()
 
     def on(self, event: Event) -> None:
@@ -103,7 +111,19 @@ class Study:
     @property
     def results(self) -> tuple[TrialResult, ...]:
         """Finished trials, their time to the target worked out with what is known now."""
+        return self._once("results", self._settled)
+
+    def _settled(self) -> tuple[TrialResult, ...]:
         return tuple(self._judge.settled(r, self.target_loss) for r in self.ledger.results)
+
+    def _once(self, name: str, work: Callable[[], T]) -> T:
+        """``work()``, done again only when a trial has ended or a target was chosen: ``next`` is called many times."""
+        key = (len(self.ledger.results), self.target_loss)
+        if key != self._known_at:
+            self._known_at, self._known = key, {}
+        if name not in self._known:
+            self._known[name] = work()
+        return cast(T, self._known[name])
 
     def outcome(self) -> Outcome:
         return self._judge.outcome(self.target_loss, self.target_source)
@@ -152,7 +172,7 @@ class Study:
         return StudyStatus.FINISHED if is_any_ok else StudyStatus.FAILED
 
     def _next_spec(self, now: float) -> TrialSpec | None:
-        if now > self._end_s or self._is_over_trials() or self._all_fail_alike():
+        if now > self._end_s or self._num_trials_left < 1 or self._all_fail_alike():
             return None
         if self._again:
             return None if self.running else self._specs.limited(self._again.popleft(), now)
@@ -167,9 +187,10 @@ class Study:
             self._open_confirm()
         return self._confirm(now)
 
-    def _is_over_trials(self) -> bool:
+    @property
+    def _num_trials_left(self) -> float:
         limit = self.space.budget.trials
-        return limit is not None and len(self.ledger.results) + len(self.running) >= limit
+        return math.inf if limit is None else limit - len(self.ledger.results) - len(self.running)
 
     def _all_fail_alike(self) -> bool:
         failures = [r.failure for r in self.ledger.results]
@@ -179,7 +200,8 @@ class Study:
 
     # -- probe -----------------------------------------------------------------------------------
     def _probe(self, now: float) -> TrialSpec | None:
-        is_over = now > self._budget.probe_s and bool(self.ledger.probes_ok())
+        is_over = now > self._budget.probe_s or self._num_trials_left <= self._num_confirms + 1
+        is_over = is_over and bool(self.ledger.probes_ok()) and self.space.objective.minimize not in SPEED_ONLY
         wish = None if self.running or is_over else self._probing.next_wish(self.ledger)
         return None if wish is None else self._specs.probe(now, wish, self._recipes.law)
 
@@ -192,14 +214,16 @@ class Study:
         return True
 
     def _converge(self, now: float) -> TrialSpec | None:
-        is_full = len(self.running) >= self._num_side_by_side()
-        if is_full or self._recipes.is_exhausted or not self._has_time_for_converge(now):
+        is_full = bool(self.running) and len(self.running) >= self._num_side_by_side()
+        is_last_chance = not self.running and not self.ledger.of(Purpose.CONVERGE)
+        is_over = self._recipes.is_exhausted or (self._num_trials_left <= self._num_confirms and not is_last_chance)
+        if is_full or is_over or not self._has_time_for_converge(now):
             return None
         wanted = self._recipes.next()
         if wanted is None:
             return None
         batch = wanted.recipe.batch_tokens // self.space.data.sequence_length
-        seat = self._converging.seat(self.ledger, batch, wanted.recipe.precision)
+        seat = self._seat(batch, wanted.recipe.precision)
         if seat is None:
             self._recipes.give_up(wanted)
             return None
@@ -207,8 +231,11 @@ class Study:
 
     def _num_side_by_side(self) -> int:
         batch = self._recipes.law.batch_tokens // self.space.data.sequence_length
-        seat = self._converging.seat(self.ledger, batch, self._recipes.law.precision)
+        seat = self._seat(batch, self._recipes.law.precision)
         return seat.num_side_by_side if seat is not None else 1
+
+    def _seat(self, batch: int, precision: str) -> Seat | None:
+        return self._once(f"seat {batch} {precision}", lambda: self._converging.seat(self.ledger, batch, precision))
 
     def _has_time_for_converge(self, now: float) -> bool:
         """Whether one more recipe fits before what the confirm round needs; the first always may run."""
@@ -222,7 +249,7 @@ class Study:
 
     @property
     def _converge_end_s(self) -> float:
-        needed_s = self._judge.confirm_round_s(self.target_loss)
+        needed_s = self._once("confirm", lambda: self._judge.confirm_round_s(self.target_loss))
         rounds = RoundBudget.of(self._budget.total_s, confirm_run_s=needed_s)
         return rounds.total_s - rounds.reserved_in_converge_s
 

@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 from cost_models.layout import Layout
 from tuner.outcome import Contender, Outcome
 from tuner.plan.plan import Plan
-from tuner.records import CurvePoint, Purpose, Recipe, Status, TrialResult
+from tuner.records import CurvePoint, FailureKind, Purpose, Recipe, Status, TrialResult
 from tuner.search.objective import NotReached, Reached, time_to_loss
 from tuner.space.search_space import Minimize
 from tuner.study.confirming import Entry, line_up, pooled_log_sd, t_90
 from tuner.study.ledger import Ledger, Price
 from tuner.study.probing import is_pure_data_parallel
 
+DEFAULT = "default"
 START_S = 1.5
 """Seconds a warm trial spends outside its training steps, evaluations aside."""
 EVALUATION_SHARE = 0.15
@@ -90,19 +91,28 @@ class Judge:
         """Each converged recipe on the fastest layout of its batch; the best expected time first."""
         entries = []
         for result in self.ledger.of(Purpose.CONVERGE):
-            log_time = self.log_time_s(result, target)
             price = self.ledger.best_price(result.spec.batch_sequences)
-            if log_time is not None and price is not None:
+            expected_s = None if price is None else self._expected_s(result, target, price)
+            if price is not None and expected_s is not None:
                 entries.append(
                     Entry(
                         layout=price.layout,
                         recipe=result.spec.recipe,
                         label="finalist",
-                        expected_s=math.exp(log_time),
+                        expected_s=expected_s,
                         seconds_per_token=price.seconds_per_token,
                     )
                 )
         return sorted(entries, key=lambda e: e.expected_s)
+
+    def _expected_s(self, result: TrialResult, target: float | None, price: Price) -> float | None:
+        """Estimated seconds to the target; where no estimate can be given, a whole run and more the higher it ended."""
+        log_time = self.log_time_s(result, target)
+        if log_time is not None:
+            return math.exp(log_time)
+        if result.status is not Status.OK or result.final_loss is None or not math.isfinite(result.final_loss):
+            return None
+        return self.plan.space.budget.trial.tokens * price.seconds_per_token * (1 + result.final_loss)
 
     def default_entry(self, target: float | None) -> Entry | None:
         """The strong default: the fastest pure data-parallel layout that fits, with the law's recipe."""
@@ -111,13 +121,14 @@ class Judge:
         price = self.ledger.best_price(batch, among=pure)
         if price is None:
             return None
-        horizon = self.plan.space.budget.trial.tokens * price.seconds_per_token
+        budget = self.plan.space.budget
+        horizon = (budget.confirm.tokens or budget.trial.tokens) * price.seconds_per_token
         twins = [r for r in self.ledger.of(Purpose.CONVERGE) if r.spec.recipe == self.law]
         known = [t for t in (self.log_time_s(r, target) for r in twins) if t is not None]
         return Entry(
             layout=price.layout,
             recipe=self.law,
-            label="default",
+            label=DEFAULT,
             expected_s=math.exp(known[0]) if known else horizon,
             seconds_per_token=price.seconds_per_token,
         )
@@ -127,9 +138,9 @@ class Judge:
         if self.plan.space.objective.minimize in (Minimize.STEP_TIME, Minimize.TOKENS_PER_S):
             return self._fastest_probe()
         contenders = self._contenders(target)
-        default_entry = self.default_entry(target)
-        default = next((c for c in contenders if default_entry and _is(c, default_entry)), None)
-        winner = min(contenders, key=_rank, default=None)
+        default_ids = {r.spec.id for r in self.ledger.of(Purpose.CONFIRM) if r.spec.label == DEFAULT}
+        default = next((c for c in contenders if default_ids & set(c.trial_ids)), None)
+        winner = min((c for c in contenders if c.time_to_loss_s is not None), key=_rank, default=None)
         return Outcome(
             winner=winner,
             default=default,
@@ -141,19 +152,24 @@ class Judge:
         )
 
     def _fastest_probe(self) -> Outcome:
+        """For an objective of speed: least seconds a step, or most tokens a second."""
+        by_step = self.plan.space.objective.minimize is Minimize.STEP_TIME
+
+        def seconds(result: TrialResult) -> float:
+            assert result.measured is not None
+            return result.measured.step_time_s if by_step else 1 / result.measured.tokens_per_s
+
         ok = self.ledger.probes_ok()
-        fastest = min(ok, key=lambda r: 1 / r.measured.tokens_per_s if r.measured else math.inf, default=None)
+        fastest = min(ok, key=seconds, default=None)
         pure = [r for r in ok if r.spec.layout.tp == r.spec.layout.pp == r.spec.layout.cp == 1]
-        default = min(pure, key=lambda r: 1 / r.measured.tokens_per_s if r.measured else math.inf, default=None)
+        default = min(pure, key=seconds, default=None)
         return Outcome(
             winner=_as_contender(fastest),
             default=_as_contender(default),
             separable=None,
             target_loss=None,
             target_source="",
-            gain=None
-            if fastest is None or default is None or fastest.measured is None or default.measured is None
-            else fastest.measured.tokens_per_s / default.measured.tokens_per_s,
+            gain=None if fastest is None or default is None else seconds(default) / seconds(fastest),
             notes=("the objective is speed: layouts were probed, recipes were not searched",),
         )
 
@@ -183,19 +199,32 @@ class Judge:
         return found
 
     def _confirmed_s(self, result: TrialResult, target: float | None) -> tuple[float | None, bool]:
-        """Measured seconds; a run that ended above the target counts as its extrapolation, at least its own length."""
-        time = self.time(result, target) if result.status in (Status.OK, Status.STOPPED) else None
+        """(seconds, whether the target was not reached): then the whole run counts, a lower bound of its time.
+
+        None where the trial failed otherwise than by running out of its time.
+        """
+        is_cut_off = result.failure is not None and result.failure.kind is FailureKind.TIMEOUT
+        time = self.time(result, target) if result.status is not Status.FAILED or is_cut_off else None
         if isinstance(time, Reached):
             return time.time_s, False
         if isinstance(time, NotReached) and time.lower_bound_s > 0:
-            return time.lower_bound_s, True
+            return max(time.lower_bound_s, self._whole_run_s(result)), True
         return None, True
+
+    def _whole_run_s(self, result: TrialResult) -> float:
+        """Training seconds of the run to its last step, whether or not it got there."""
+        last = result.curve[-1]
+        return last.train_s * result.spec.num_steps / last.step
 
     def _separable(self) -> bool | None:
         """Whether confirm runs followed their converge twins' curves at equal tokens, within what seeds explain."""
         verdicts = []
         for twin in self.ledger.of(Purpose.CONVERGE):
-            confirmed = [r for r in self.ledger.of(Purpose.CONFIRM) if r.spec.recipe == twin.spec.recipe]
+            confirmed = [
+                r
+                for r in self.ledger.of(Purpose.CONFIRM)
+                if r.spec.recipe == twin.spec.recipe and r.spec.horizon_steps == twin.spec.horizon_steps
+            ]
             gaps = [gap for r in confirmed if (gap := curve_gap(r.curve, twin.curve)) is not None]
             among = [curve_gap(a.curve, b.curve) for a, b in itertools.combinations(confirmed, 2)]
             spread = max((s for s in among if s is not None), default=0.0)
@@ -226,10 +255,6 @@ def curve_gap(left: Sequence[CurvePoint], right: Sequence[CurvePoint]) -> float 
     both = [(p.loss, at[p.tokens]) for p in left if p.tokens in at]
     late = both[len(both) // 2 :]
     return max((abs(a / b - 1) for a, b in late), default=None)
-
-
-def _is(contender: Contender, entry: Entry) -> bool:
-    return contender.layout == entry.layout and contender.recipe == entry.recipe
 
 
 def _rank(contender: Contender) -> tuple[bool, float]:

@@ -20,7 +20,7 @@ _STEP_METRICS = {
     "loss": "train_loss",
     "tokens_per_s": "tokens_per_s",
     "grad_norm": "grad_norm",
-    "learning_rate": "learning_rate",
+    "lr": "learning_rate",
 }
 
 

@@ -21,6 +21,8 @@ class StudyRecord(_Record):
     mlflow_uri: str | None = None
     experiment: str | None = None
     experiment_id: str | None = None
+    space_path: str | None = None
+    """Where the space file was first read: its relative paths and its name are meant from there."""
     parent_run_id: str | None = None
     target_loss: float | None = None
     target_source: str = ""

@@ -17,6 +17,7 @@ _OOM = re.compile(
 )
 _HANG = re.compile(r"timed out waiting|timeout.*(allreduce|collective|barrier)|watchdog.*timeout", re.IGNORECASE)
 _LOST = re.compile(r"connection (closed|reset) by peer|broken pipe", re.IGNORECASE)
+_OWN_SIGNALS = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE})
 _LAUNCH_PHASES = frozenset({"silent", "starting", "init"})
 
 HINTS = {
@@ -45,7 +46,7 @@ def classify(reports: Sequence[RankReport], exit_codes: Sequence[int | None], lo
     killed = [(rank, code) for rank, code in enumerate(exit_codes) if code is not None and code < 0]
     if killed:
         rank, code = killed[0]
-        return _from_signal(rank, -code)
+        return _from_signal(rank, -code, last_line(log))
     if raised:
         return _from_exception(min(raised, key=lambda r: r.exception_unix_s or 0.0))
     failed = [rank for rank, code in enumerate(exit_codes) if code]
@@ -88,6 +89,11 @@ def _kind_of_text(text: str) -> FailureKind | None:
     return None
 
 
-def _from_signal(rank: int, number: int) -> Failure:
+def _from_signal(rank: int, number: int, last_words: str) -> Failure:
+    """A signal that the process raised itself is a crash (or an allocation's failure); else it came from outside."""
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-    return failure(FailureKind.LOST_RANK, f"rank {rank} was ended by {name}", rank)
+    evidence = f"rank {rank} was ended by {name}"
+    if number not in _OWN_SIGNALS:
+        return failure(FailureKind.LOST_RANK, evidence, rank)
+    kind = _kind_of_text(last_words) or FailureKind.CRASH
+    return failure(kind, f"{evidence}: {last_words}" if last_words else evidence, rank)

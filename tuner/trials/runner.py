@@ -23,6 +23,8 @@ HANG_MEDIANS = 30.0
 """A silence of this many median steps is a hang, ..."""
 HANG_FLOOR_S = 20.0
 """... but never one shorter than this."""
+DIVERGED_ABOVE = 1.2
+"""A run whose validation loss ends so many times above its first one has diverged."""
 PEER_GRACE_S = 2.0
 """How long the other ranks may take to end after the first failed."""
 
@@ -166,8 +168,12 @@ class TrialRunner:
         cause = trial.verdict or classify(reports, trial.first_codes or trial.group.exit_codes(), trial.log)
         if cause is None and base.measured is None:
             cause = failure(FailureKind.NO_METRICS, "every rank ended with exit code 0 and no step was reported")
-        if cause is None and trial.last_train_loss is not None and not math.isfinite(trial.last_train_loss):
-            cause = failure(FailureKind.NAN, f"training loss {trial.last_train_loss}")
+        losses = [p.loss for p in trial.curve] + ([] if trial.last_train_loss is None else [trial.last_train_loss])
+        if cause is None and not all(map(math.isfinite, losses)):
+            cause = failure(FailureKind.NAN, f"a loss of {next(x for x in losses if not math.isfinite(x))}")
+        if cause is None and len(trial.curve) > 1 and trial.curve[-1].loss > DIVERGED_ABOVE * trial.curve[0].loss:
+            first, last = trial.curve[0].loss, trial.curve[-1].loss
+            cause = failure(FailureKind.DIVERGED, f"the validation loss rose from {first:.4g} to {last:.4g}")
         return base if cause is None else replace(base, status=Status.FAILED, failure=cause)
 
 
