@@ -64,7 +64,7 @@ class Page(HTMLParser):
 # -- terminal ------------------------------------------------------------------------------------
 def test_plan_page_shows_the_funnel_the_rules_and_error_bars(stages: Any) -> None:
     text = shown(plan_page(stages.finished.plan))
-    assert "48 layouts -> 12 do not divide -> 14 do not fit in 600 MiB -> 22 feasible -> 3 to try" in text
+    assert "48 layouts -> 12 are not legal -> 14 do not fit in 600 MiB -> 22 feasible -> 3 to try" in text
     assert re.search(r"14 +memory", text)
     assert "227 ms ± 15 %" in text
     assert "420 MiB ± 42.0 MiB ▇▇▇▇▇▇▁▁" in text

@@ -64,7 +64,7 @@ def plan(space: Path, *, rejected: Annotated[bool, Parameter(negative=())] = Fal
 
 
 @app.command
-def explain(space: Path, layout: str | None = None, *, batch: int | None = None, json: Json = False) -> int:
+def explain(space: Path, layout: str | None = None, *, batch: str | None = None, json: Json = False) -> int:
     """Show where one layout's time and memory go, term by term, with formula and source.
 
     Parameters
@@ -78,7 +78,7 @@ def explain(space: Path, layout: str | None = None, *, batch: int | None = None,
     """
     from tuner.cli.plan import explain_layout
 
-    return explain_layout(space, layout, batch_tokens=batch, as_json=json)
+    return explain_layout(space, layout, batch=batch, as_json=json)
 
 
 @app.command

@@ -22,6 +22,7 @@ from tuner.plan.workload import workload_of
 from tuner.records import SCHEMA_VERSION
 from tuner.report.plan_text import plan_page
 from tuner.space.load import load_space
+from tuner.space.quantities import QuantityError, whole_number
 from tuner.space.search_space import SearchSpace
 
 _LAYOUT_PART = re.compile(r"(tp|pp|dp|cp|ep|zero|mb)(\d+)|recompute-(none|selective|full)")
@@ -71,10 +72,11 @@ def _planned_json(planned: PlannedLayout, sequence_length: int) -> dict[str, Any
     }
 
 
-def explain_layout(path: Path, text: str | None, *, batch_tokens: int | None, as_json: bool) -> int:
+def explain_layout(path: Path, text: str | None, *, batch: str | None, as_json: bool) -> int:
+    """``batch`` as a space file may write it: 4096, 4Ki, 1M."""
     space = load_space(path, this_machine=this_machine)
-    layout, batch = _chosen(space, text, batch_tokens)
-    workload = workload_of(space, batch)
+    layout, sequences = _chosen(space, text, None if batch is None else _tokens(batch))
+    workload = workload_of(space, sequences)
     cost = estimate(space.model, space.cluster, workload, layout)
     if as_json:
         show_json(
@@ -91,16 +93,28 @@ def explain_layout(path: Path, text: str | None, *, batch_tokens: int | None, as
     return Exit.DONE
 
 
+def _tokens(text: str) -> int:
+    try:
+        return whole_number(text)
+    except QuantityError as error:
+        raise UsageError(f"--batch {text}: {error.message}; {error.next_step}") from error
+
+
 def _chosen(space: SearchSpace, text: str | None, batch_tokens: int | None) -> tuple[Layout, int]:
     """The layout and batch (in sequences) that are meant."""
     plan = build_plan(space)
     planned = {p.layout: p for p in plan.feasible}
-    layout = plan.feasible[0].layout if text is None else parse_layout(text, space)
+    wanted = None if batch_tokens is None else batch_tokens / space.data.sequence_length
+    runs_it = [p.layout for p in plan.feasible if wanted is None or wanted in p.predictions]
+    layout = (runs_it or [plan.feasible[0].layout])[0] if text is None else parse_layout(text, space)
     if batch_tokens is None:
         batch = planned[layout].best_batch if layout in planned else space.batch_sizes[0]
-    elif batch_tokens % space.data.sequence_length:
+    elif batch_tokens < 1 or batch_tokens % space.data.sequence_length:
+        length = space.data.sequence_length
+        nearest = max(1, round(batch_tokens / length)) * length
         raise UsageError(
-            f"--batch {batch_tokens} tokens is not a multiple of the sequence length {space.data.sequence_length}"
+            f"--batch {batch_tokens} tokens is not a positive multiple of the sequence length {length}; "
+            f"the nearest is {nearest}"
         )
     else:
         batch = batch_tokens // space.data.sequence_length
@@ -116,14 +130,17 @@ def _chosen(space: SearchSpace, text: str | None, batch_tokens: int | None) -> t
 def parse_layout(text: str, space: SearchSpace) -> Layout:
     """A layout as tune prints it; what is left out is 1 (dp: the rest of the devices)."""
     values: dict[str, int | str] = {}
-    for word in text.replace(",", " ").split():
+    words = text.replace(",", " ").split()
+    if not words:
+        raise UsageError('an empty layout; write it as "tp2 pp1 dp4 zero0 mb2", or leave it out for the fastest')
+    for word in words:
         match = _LAYOUT_PART.fullmatch(word)
         if match is None:
             raise UsageError(f'"{word}" is not part of a layout; write it as "tp2 pp1 dp4 zero0 mb2 recompute-full"')
-        if match[3]:
-            values["recompute"] = Recompute(match[3])
-        else:
-            values["micro_batch" if match[1] == "mb" else match[1]] = int(match[2])
+        key = "recompute" if match[3] else "micro_batch" if match[1] == "mb" else match[1]
+        if key in values:
+            raise UsageError(f'"{word}": {key} is given twice in "{text}"; keep one')
+        values[key] = Recompute(match[3]) if match[3] else int(match[2])
     layout = Layout.from_dict(values)
     if "dp" in values:
         return layout

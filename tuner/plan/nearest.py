@@ -88,7 +88,7 @@ def _memory(pruned: Pruned) -> Iterator[_Candidate]:
     needed = float(pruned.prices.memory_bytes.min()) + cluster.memory_reserve_bytes
     grain = GIB if needed >= 16 * GIB else GIB / 10 if needed >= GIB else MIB
     limit = math.ceil(needed * (1 + 1e-6) / grain) * grain
-    if limit > cluster.memory_limit_bytes:
+    if cluster.memory_limit_bytes < limit <= cluster.device.memory_bytes:
         yield _Candidate(
             distance=math.log2(limit / cluster.memory_limit_bytes),
             key="cluster.memory",

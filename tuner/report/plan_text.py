@@ -6,7 +6,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tuner.plan.plan import Funnel, Plan, PlannedLayout
+from tuner.plan.plan import Funnel, Plan
+from tuner.report.fitted import Column, FittedTable
 from tuner.report.format import count, duration, half_width_ratio, percent, size, tokens
 from tuner.space.search_space import SearchSpace
 
@@ -50,11 +51,11 @@ def space_line(space: SearchSpace) -> Text:
 
 
 def funnel_line(funnel: Funnel, usable_memory_bytes: float | None = None) -> Text:
-    """``648 layouts -> 324 do not divide -> 35 do not fit in 74 GiB -> 289 feasible -> 24 to try``."""
+    """``648 layouts -> 324 are not legal -> 35 do not fit in 74 GiB -> 289 feasible -> 24 to try``."""
     fits = "do not fit" if usable_memory_bytes is None else f"do not fit in {size(usable_memory_bytes)}"
     parts = (
         (f"{funnel.enumerated:,} layouts", ""),
-        (f"{funnel.invalid:,} do not divide", "dim"),
+        (f"{funnel.invalid:,} are not legal", "dim"),
         (f"{funnel.does_not_fit:,} {fits}", "dim"),
         (f"{funnel.feasible:,} feasible", ""),
         (f"{funnel.shortlisted:,} to try", "bold"),
@@ -72,51 +73,48 @@ def reasons_table(funnel: Funnel) -> Table:
     return table
 
 
-def shortlist_table(plan: Plan, limit: int | None = None) -> Table:
+def shortlist_table(plan: Plan) -> FittedTable:
     """The layouts to probe, each at its best batch, with the 90 % interval of what is predicted."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    axes = _axes(plan)
-    for name, justify in (("#", "right"), *((axis, "right") for axis in axes), ("recompute", "left")):
-        table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
-    for name, justify in (
-        ("memory", "left"),
-        ("step", "left"),
-        ("batch", "right"),
-        ("tokens/s", "right"),
-        ("MFU", "right"),
-        ("limited by", "left"),
-    ):
-        table.add_column(name, justify=justify, no_wrap=name != "limited by")  # type: ignore[arg-type]
-    rows = plan.shortlist[:limit]
-    for place, planned in enumerate(rows, start=1):
-        table.add_row(*_shortlist_row(plan, planned, place, axes))
-    if len(rows) < len(plan.shortlist):
-        table.caption = f"... and {len(plan.shortlist) - len(rows)} more"
-    return table
+    rows = plan.shortlist
+    at = [planned.predictions[planned.best_batch] for planned in rows]
+    limit_bytes = plan.space.cluster.usable_memory_bytes
+    sequence_length = plan.space.data.sequence_length
+    layouts = [
+        Column(name=axis, cells=[str(p.layout.micro_batch if axis == "mb" else getattr(p.layout, axis)) for p in rows])
+        for axis in _axes(plan)
+    ]
+    recompute = Column(
+        name="recompute", cells=[p.layout.recompute.value for p in rows], justify="left", rank=_rank(plan)
+    )
+    return FittedTable(
+        columns=[
+            Column(name="#", cells=[str(place) for place in range(1, len(rows) + 1)]),
+            *layouts,
+            recompute,
+            Column(
+                name="memory",
+                cells=[plus_minus_size(x.memory_bytes, x.memory_interval_bytes) for x in at],
+                justify="left",
+            ),
+            Column(name="of limit", cells=[bar(x.memory_bytes / limit_bytes) for x in at], justify="left", rank=5),
+            Column(name="fits", cells=[percent(p.fit_probability) for p in rows]),
+            Column(name="step", cells=[plus_minus(x.step_time_s, x.step_time_interval_s) for x in at], justify="left"),
+            Column(name="batch", cells=[tokens(p.best_batch * sequence_length) for p in rows], rank=3),
+            Column(name="tokens/s", cells=[count(p.tokens_per_s(p.best_batch, sequence_length)) for p in rows], rank=1),
+            Column(name="MFU", cells=[percent(p.mfu) for p in rows], rank=4),
+            Column(name="limited by", cells=[p.limited_by.replace("_", " ") for p in rows], justify="left", rank=2),
+        ]
+    )
+
+
+def _rank(plan: Plan) -> int:
+    """Recompute goes first where every layout has the same."""
+    return 6 if len({p.layout.recompute for p in plan.shortlist}) == 1 else 0
 
 
 def _axes(plan: Plan) -> list[str]:
     optional = [axis for axis in ("cp", "ep") if any(getattr(p.layout, axis) > 1 for p in plan.shortlist)]
     return ["tp", "pp", *optional, "dp", "zero", "mb"]
-
-
-def _shortlist_row(plan: Plan, planned: PlannedLayout, place: int, axes: list[str]) -> list[str]:
-    layout, sequence_length = planned.layout, plan.space.data.sequence_length
-    predicted = planned.predictions[planned.best_batch]
-    limit_bytes = plan.space.cluster.usable_memory_bytes
-    memory = f"{plus_minus_size(predicted.memory_bytes, predicted.memory_interval_bytes)}"
-    step = f"{plus_minus(predicted.step_time_s, predicted.step_time_interval_s)}"
-    return [
-        str(place),
-        *(str(layout.micro_batch if axis == "mb" else getattr(layout, axis)) for axis in axes),
-        layout.recompute.value,
-        f"{memory} {bar(predicted.memory_bytes / limit_bytes)}",
-        step,
-        tokens(planned.best_batch * sequence_length),
-        count(planned.tokens_per_s(planned.best_batch, sequence_length)),
-        percent(planned.mfu),
-        planned.limited_by.replace("_", " "),
-    ]
 
 
 def plus_minus(value_s: float, interval_s: tuple[float, float] | None) -> str:

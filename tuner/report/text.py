@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tuner.outcome import Contender
+from tuner.report.fitted import Column, FittedTable
 from tuner.report.format import (
     ABSENT,
     duration,
@@ -57,26 +58,27 @@ def report_page(view: StudyView) -> tuple[RenderableType, ...]:
     return (*parts, result_block(view))
 
 
-def trials_table(view: StudyView) -> Table:
+def trials_table(view: StudyView) -> FittedTable:
     """One line a trial: what ran, how it ended, predicted beside measured."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("trial", "round", "status", "layout", "batch", "lr", "step", "off", "loss", "time to loss"):
-        table.add_column(name, justify="left" if name in ("round", "status", "layout") else "right", no_wrap=True)
-    for result in view.results:
-        spec, step_s = result.spec, result.measured.step_time_s if result.measured else None
-        table.add_row(
-            str(spec.id),
-            spec.purpose.value,
-            result.failure.kind.value if result.failure else result.status.value,
-            str(spec.layout),
-            tokens(spec.recipe.batch_tokens),
-            learning_rate(spec.recipe.learning_rate),
-            duration(step_s),
-            signed_percent(relative_error(spec.predicted.step_time_s, step_s)),
-            number(result.final_loss, 4),
-            duration(result.time_to_loss_s),
-        )
-    return table
+    rows = view.results
+    specs = [r.spec for r in rows]
+    step_s = [r.measured.step_time_s if r.measured else None for r in rows]
+    off = [signed_percent(relative_error(spec.predicted.step_time_s, s)) for spec, s in zip(specs, step_s, strict=True)]
+    states = [r.failure.kind.value if r.failure else r.status.value for r in rows]
+    return FittedTable(
+        columns=[
+            Column(name="#", cells=[str(spec.id) for spec in specs]),
+            Column(name="round", cells=[spec.purpose.value for spec in specs], justify="left", rank=1),
+            Column(name="status", cells=states, justify="left"),
+            Column(name="layout", cells=[str(spec.layout) for spec in specs], justify="left"),
+            Column(name="batch", cells=[tokens(spec.recipe.batch_tokens) for spec in specs], rank=3),
+            Column(name="lr", cells=[learning_rate(spec.recipe.learning_rate) for spec in specs], rank=2),
+            Column(name="step", cells=[duration(s) for s in step_s], rank=4),
+            Column(name="off", cells=off, rank=5),
+            Column(name="loss", cells=[number(r.final_loss, 4) for r in rows]),
+            Column(name="time to loss", cells=[duration(r.time_to_loss_s) for r in rows]),
+        ]
+    )
 
 
 def result_block(view: StudyView) -> Group:

@@ -6,6 +6,8 @@ import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+MOST_SHOWN = 8
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
@@ -41,8 +43,10 @@ class SpaceError(ValueError):
 
     def render(self) -> str:
         """Every problem, and a count where there is more than one."""
-        shown = "\n\n".join(problem.render() for problem in self.problems)
-        return shown if len(self.problems) < 2 else f"{shown}\n\n{len(self.problems)} problems"
+        shown = "\n\n".join(problem.render() for problem in self.problems[:MOST_SHOWN])
+        more = len(self.problems) - MOST_SHOWN
+        rest = f", of which {more} are not shown: put these right first" if more > 0 else ""
+        return shown if len(self.problems) < 2 else f"{shown}\n\n{len(self.problems)} problems{rest}"
 
 
 def did_you_mean(word: str, known: Iterable[str], *, what: str = "known") -> str:

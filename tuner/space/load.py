@@ -70,9 +70,10 @@ def _read(path: Path) -> str:
             [Problem(path=str(path), line=line, column=column, key="", message=message, next_step=next_step)]
         )
 
+    if path.is_dir():
+        inside = ", ".join(sorted(p.name for p in path.glob("*.y*ml"))[:8])
+        raise refuse("a directory, not a space file", f"name a file in it: {inside}" if inside else EXAMPLES)
     try:
-        if path.is_dir():
-            raise refuse("a directory, not a space file", "name the file in it, such as " + str(path / "space.yaml"))
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
