@@ -14,6 +14,7 @@ import argparse
 import csv
 import json
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -99,8 +100,8 @@ def main() -> int:
             file=sys.stderr,
         )
     won = sum(bool(r["won"]) for r in rows)
-    ratios = sorted(r["default_over_winner"] for r in rows if r.get("default_over_winner"))
-    median = ratios[len(ratios) // 2] if ratios else None
+    ratios = [float(r["default_over_winner"]) for r in rows if r.get("default_over_winner")]
+    median = statistics.median(ratios) if ratios else None
     summary = {"schema_version": 1, "runs": len(rows), "won": won, "median_default_over_winner": median, "rows": rows}
     print(json.dumps(summary, indent=1) if options.json else f"{won} of {len(rows)} won; median ratio {median}")
     return 0
