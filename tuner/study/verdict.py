@@ -217,19 +217,29 @@ class Judge:
         return last.train_s * result.spec.num_steps / last.step
 
     def _separable(self) -> bool | None:
-        """Whether confirm runs followed their converge twins' curves at equal tokens, within what seeds explain."""
-        verdicts = []
-        for twin in self.ledger.of(Purpose.CONVERGE):
-            confirmed = [
-                r
-                for r in self.ledger.of(Purpose.CONFIRM)
-                if r.spec.recipe == twin.spec.recipe and r.spec.horizon_steps == twin.spec.horizon_steps
-            ]
-            gaps = [gap for r in confirmed if (gap := curve_gap(r.curve, twin.curve)) is not None]
-            among = [curve_gap(a.curve, b.curve) for a, b in itertools.combinations(confirmed, 2)]
-            spread = max((s for s in among if s is not None), default=0.0)
-            verdicts += [gap <= max(SEPARABLE_TOLERANCE, SEPARABLE_SPREADS * spread) for gap in gaps]
-        return all(verdicts) if verdicts else None
+        """Whether confirm runs followed their converge twins' curves at equal tokens, within what seeds explain.
+
+        Confirm seeds are fresh, so the seeds' own spread is what a difference is held against: the largest between two
+        seeds of any contender. None with one seed, where nothing tells a layout's doing from a seed's.
+        """
+        confirms = self.ledger.of(Purpose.CONFIRM)
+        spreads = [
+            gap
+            for a, b in itertools.combinations(confirms, 2)
+            if (a.spec.layout, a.spec.recipe) == (b.spec.layout, b.spec.recipe)
+            and (gap := curve_gap(a.curve, b.curve)) is not None
+        ]
+        gaps = [
+            gap
+            for twin in self.ledger.of(Purpose.CONVERGE)
+            for r in confirms
+            if r.spec.recipe == twin.spec.recipe
+            and r.spec.horizon_steps == twin.spec.horizon_steps
+            and (gap := curve_gap(r.curve, twin.curve)) is not None
+        ]
+        if not spreads or not gaps:
+            return None
+        return max(gaps) <= max(SEPARABLE_TOLERANCE, SEPARABLE_SPREADS * max(spreads))
 
     def _notes(self, winner: Contender | None, contenders: Sequence[Contender]) -> list[str]:
         notes = []
