@@ -64,7 +64,7 @@ def plan(space: Path, *, rejected: Annotated[bool, Parameter(negative=())] = Fal
 
 
 @app.command
-def explain(space: Path, layout: str | None = None, *, batch: str | None = None, json: Json = False) -> int:
+def explain(space: Path, *layout: str, batch: str | None = None, json: Json = False) -> int:
     """Show where one layout's time and memory go, term by term, with formula and source.
 
     Parameters
@@ -72,13 +72,13 @@ def explain(space: Path, layout: str | None = None, *, batch: str | None = None,
     space
         The space.yaml it belongs to.
     layout
-        As tune prints it, for example "tp2 pp1 dp4 zero0 mb2"; default: the fastest predicted.
+        As tune prints it, for example tp2 pp1 dp4 zero0 mb2; default: the fastest predicted.
     batch
         Tokens per optimizer step; default: where the layout does most tokens per second.
     """
     from tuner.cli.plan import explain_layout
 
-    return explain_layout(space, layout, batch=batch, as_json=json)
+    return explain_layout(space, " ".join(layout) if layout else None, batch=batch, as_json=json)
 
 
 @app.command

@@ -27,6 +27,8 @@ T = TypeVar("T")
 
 OVERRUN = 0.1
 """A running trial may pass the budget's end by this share before it is ended."""
+STRETCH = 0.05
+"""A recipe may be tried though it takes this share of the budget from what the confirm round is expected to need."""
 SAME_FAILURES = 3
 """So many trials that all failed to start for one reason end the study."""
 PROBE_STEPS_SHARE = 0.5
@@ -251,7 +253,7 @@ class Study:
     def _converge_end_s(self) -> float:
         needed_s = self._once("confirm", lambda: self._judge.confirm_round_s(self.target_loss))
         rounds = RoundBudget.of(self._budget.total_s, confirm_run_s=needed_s)
-        return rounds.total_s - rounds.reserved_in_converge_s
+        return rounds.total_s * (1 + STRETCH) - rounds.reserved_in_converge_s
 
     # -- confirm ---------------------------------------------------------------------------------
     def _open_confirm(self) -> None:

@@ -20,7 +20,7 @@ from tuner.study.probing import is_pure_data_parallel
 DEFAULT = "default"
 START_S = 1.5
 """Seconds a warm trial spends outside its training steps, evaluations aside."""
-EVALUATION_SHARE = 0.15
+EVALUATION_SHARE = 0.05
 """Validation's share on top of a whole trial's training time."""
 SEPARABLE_TOLERANCE = 0.04
 """Relative difference in loss between confirm runs and their converge twin that is never held against a layout: ..."""
