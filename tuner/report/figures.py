@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tuner.format import duration, learning_rate
 from tuner.outcome import Contender
 from tuner.plan.plan import Funnel
 from tuner.records import Purpose, Status, TrialResult
-from tuner.report.format import duration, learning_rate
 from tuner.report.view import StudyView
 
 if TYPE_CHECKING:

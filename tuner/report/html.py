@@ -6,7 +6,7 @@ import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.report.format import count, duration, times
+from tuner.format import count, duration, times
 from tuner.report.rows import contender_rows, failure_rows, reason_rows, shortlist_rows, trial_rows
 from tuner.report.text import claim_lines, opening_lines, prediction_lines
 from tuner.report.view import StudyView

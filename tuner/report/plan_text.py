@@ -6,9 +6,9 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tuner.format import count, duration, half_width_ratio, percent, size, tokens
 from tuner.plan.plan import Funnel, Plan
 from tuner.report.fitted import Column, FittedTable
-from tuner.report.format import count, duration, half_width_ratio, percent, size, tokens
 from tuner.space.search_space import SearchSpace
 
 _ARROW = " -> "

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuner.report.figures import COLOURS
-from tuner.report.format import (
+from tuner.format import (
     ABSENT,
     count,
     duration,
@@ -16,6 +15,7 @@ from tuner.report.format import (
     size,
     tokens,
 )
+from tuner.report.figures import COLOURS
 from tuner.report.plan_text import bar, plus_minus, plus_minus_size
 from tuner.report.text import launch_numbers
 from tuner.report.view import StudyView

@@ -9,9 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tuner.outcome import Contender
-from tuner.report.fitted import Column, FittedTable
-from tuner.report.format import (
+from tuner.format import (
     ABSENT,
     duration,
     duration_interval,
@@ -22,6 +20,8 @@ from tuner.report.format import (
     times,
     tokens,
 )
+from tuner.outcome import Contender
+from tuner.report.fitted import Column, FittedTable
 from tuner.report.plan_text import funnel_line, plan_page, reasons_table, shortlist_table
 from tuner.report.view import StudyView
 from tuner.tracking.mlflow_values import relative_error

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tuner.plan.plan import Plan, PlannedLayout
+from tuner.plan.shortlist import is_pure_data_parallel
 from tuner.records import Purpose
 from tuner.study.ledger import OPTIMISM, Ledger, nearest_in_log
 
@@ -50,7 +51,7 @@ class Probing:
 
     def default_candidates(self) -> list[PlannedLayout]:
         """Every feasible pure data-parallel layout without sharding beyond what it needs, fastest first."""
-        return [p for p in self.plan.feasible if is_pure_data_parallel(p)]
+        return [p for p in self.plan.feasible if is_pure_data_parallel(p.layout)]
 
     # -- parts -----------------------------------------------------------------------------------
     def _default_candidates(self, ledger: Ledger) -> Iterator[PlannedLayout]:
@@ -85,8 +86,3 @@ class Probing:
         step_s = ledger.expected_s_per_token(planned, at) * at * self.plan.space.data.sequence_length
         steps = int(max(MIN_STEPS, min(MAX_STEPS, self.seconds_per_probe / step_s)))
         return ProbeWish(planned=planned, batch=at, num_steps=steps, label=label)
-
-
-def is_pure_data_parallel(planned: PlannedLayout) -> bool:
-    layout = planned.layout
-    return layout.tp == layout.pp == layout.cp == layout.ep == 1

@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 from cost_models.layout import Layout
 from tuner.outcome import Contender, Outcome
 from tuner.plan.plan import Plan
+from tuner.plan.shortlist import is_pure_data_parallel
 from tuner.records import CurvePoint, FailureKind, Purpose, Recipe, Status, TrialResult
 from tuner.search.objective import NotReached, Reached, time_to_loss
 from tuner.space.search_space import Minimize
+from tuner.study.bounds import at_bound
 from tuner.study.confirming import Entry, line_up, pooled_log_sd, t_90
 from tuner.study.ledger import Ledger, Price
-from tuner.study.probing import is_pure_data_parallel
 
 DEFAULT = "default"
 START_S = 1.5
@@ -117,7 +118,7 @@ class Judge:
     def default_entry(self, target: float | None) -> Entry | None:
         """The strong default: the fastest pure data-parallel layout that fits, with the law's recipe."""
         batch = self.law.batch_tokens // self.plan.space.data.sequence_length
-        pure = [p for p in self.plan.feasible if is_pure_data_parallel(p)]
+        pure = [p for p in self.plan.feasible if is_pure_data_parallel(p.layout)]
         price = self.ledger.best_price(batch, among=pure)
         if price is None:
             return None
@@ -161,7 +162,7 @@ class Judge:
 
         ok = self.ledger.probes_ok()
         fastest = min(ok, key=seconds, default=None)
-        pure = [r for r in ok if r.spec.layout.tp == r.spec.layout.pp == r.spec.layout.cp == 1]
+        pure = [r for r in ok if is_pure_data_parallel(r.spec.layout)]
         default = min(pure, key=seconds, default=None)
         return Outcome(
             winner=_as_contender(fastest),
@@ -255,7 +256,7 @@ class Judge:
         if price is not None and winner.time_to_loss_s is not None:
             cost = winner.time_to_loss_s / 3600 * self.plan.space.cluster.num_devices * price
             notes.append(f"the winner's run to the target costs {cost:.4g} at {price:g} per device-hour")
-        notes += _at_bound(self.plan, winner)
+        notes += at_bound(self.plan, winner)
         return notes
 
 
@@ -297,23 +298,3 @@ def _as_contender(result: TrialResult | None) -> Contender | None:
         extrapolated=False,
         num_seeds=1,
     )
-
-
-def _at_bound(plan: Plan, winner: Contender) -> list[str]:
-    """Warn where the winner sits at the edge of what the space allowed."""
-    from tuner.space.dimensions import Range
-
-    notes = []
-    for name in ("learning_rate", "weight_decay"):
-        dimension = plan.space.hyperparameters.get(name)
-        value = getattr(winner.recipe, name)
-        if isinstance(dimension, Range):
-            for side, bound in (("low", dimension.low), ("high", dimension.high)):
-                if math.isclose(value, bound, rel_tol=0.02):
-                    notes.append(f"the best {name} sits at the space's {side} bound {bound:g}: widen it")
-    sizes = plan.space.batch_sizes
-    tokens = plan.space.data.sequence_length
-    if len(sizes) > 1 and winner.recipe.batch_tokens in (sizes[0] * tokens, sizes[-1] * tokens):
-        side = "smallest" if winner.recipe.batch_tokens == sizes[0] * tokens else "largest"
-        notes.append(f"the best batch is the space's {side}: widen hyperparameters.batch_tokens")
-    return notes

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from tuner.report import format as words
+from tuner import format as words
 
 
 @pytest.mark.parametrize(
